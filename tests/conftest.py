@@ -17,17 +17,10 @@ import pytest
 from t2t_repro import registry
 
 # In tests/plugins/.
-pytest_plugins = [
-    "chromium",
-    "dask_cluster",
-    "exported_models",
-    "fault_outcomes",
-    "forked",
-    "memory_store",
-    "shared_folders",
-    "stop_after",
-    "stored_run",
-]
+pytest_plugins = (
+    "chromium dask_cluster exported_models fault_outcomes forked memory_store "
+    "shared_folders stop_after stored_run"
+).split()
 
 # Every run has the same examples; --hypothesis-profile=thorough draws others,
 # two hundred times as many.

@@ -196,8 +196,9 @@ class BeamSearch(decode_loop.Search):
         self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
     ) -> Candidates:
         """Return the candidates for the next subword."""
+        own = _double(self.settings_of(state.sentences).beam_sizes)
         log_probs, subwords = self.top_candidates(
-            logits, _double(self.hparams.beam_size), step, state
+            logits, _double(self.hparams.beam_size), step, state, own
         )
         totals = log_probs + state.live_log_probs[..., None]
         return Candidates(subwords, totals, totals)

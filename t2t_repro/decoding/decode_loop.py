@@ -215,9 +215,22 @@ class Search:
         return tf.maximum(scores + final_score, FORBIDDEN / 2)
 
     def top_candidates(
-        self, logits: tf.Tensor, count: int, step: SearchStep, state: Any
+        self,
+        logits: tf.Tensor,
+        count: int,
+        step: SearchStep,
+        state: Any,
+        own_counts: tf.Tensor | int,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the most probable next subwords, given logits [B, W, V].
+
+        Args:
+            logits: those of the live hypotheses.
+            count: the most candidates of a hypothesis.
+            step: the step, for the rule.
+            state: with the rule's state.
+            own_counts: those of each sentence [B, 1], or `count`. Others would
+                displace them in the banks of a rule.
 
         Returns:
             log-probabilities, with what the rule adds, and subwords [B, W, C],
@@ -229,9 +242,13 @@ class Search:
         # beyond `count`; that is cheaper than masking them among all V.
         excluded = rule.excluded(step, state)
         scores = rule.score(logits, step, state)
-        log_probs, subwords = top_k(
-            scores, min(count + 1 + len(excluded), logits.shape[-1])
-        )
+        more = 1 + len(excluded)
+        log_probs, subwords = top_k(scores, min(count + more, logits.shape[-1]))
+        if not isinstance(own_counts, int):
+            is_own = tf.range(tf.shape(subwords)[2])
+            is_own = is_own < own_counts[..., None] + more
+            log_probs = tf.where(is_own, log_probs, FORBIDDEN)
+            subwords = tf.where(is_own, subwords, PAD)
         wanted = rule.wanted(step, state)
         if wanted is not None:
             log_probs, subwords = _with_wanted(

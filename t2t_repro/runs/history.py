@@ -176,7 +176,8 @@ def require_stopping_metric(
     if metric in suite.names and not sentences:
         raise errors.UserError(
             f"{metric} is measured on translated sentences; {got} with "
-            "--eval_bleu_sentences=0. Name a number above 0."
+            "--eval_bleu_sentences=0. Name a number above 0, or "
+            "--early_stopping_metric=loss."
         )
 
 

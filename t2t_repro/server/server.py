@@ -195,7 +195,7 @@ def _listening(settings):
         raise errors.UserError(
             f"Cannot listen on {settings.host}, ports {ports.rest} (REST), "
             f"{ports.grpc} (gRPC){health}: {error}. Choose others with "
-            "--rest_port, --grpc_port and --health_port."
+            "--rest_port, --grpc_port and --health_port, or another --host."
         ) from error
 
 

@@ -424,7 +424,8 @@ class RemoteModel(SignatureTranslator):
                         f"{message}. Check that it runs, that the port is that "
                         "of the protocol, and whether it has TLS (--tls_ca) "
                         "and requires a certificate of clients "
-                        "(--tls_certificate); or wait longer with --wait_secs."
+                        "(--tls_certificate), which may have expired; or wait "
+                        "longer with --wait_secs."
                     ) from error
                 if message not in shown:
                     print(
@@ -506,13 +507,11 @@ class RestModel(RemoteModel):
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             if isinstance(error, TimeoutError) or time.monotonic() >= end:
                 raise TimeoutError(str(error)) from error
-            if isinstance(error, ssl.SSLEOFError):
-                message = f"{error}. It may require a certificate of clients."
-                raise self.server_error(
-                    "that TLS has ended", message
-                ) from error
-            if isinstance(error, ssl.SSLError):
-                raise self.server_error("no TLS", str(error)) from error
+            # SSLEOFError: a server with too many connections closes new ones.
+            is_final = not isinstance(error, ssl.SSLEOFError)
+            if isinstance(error, ssl.SSLError) and is_final:
+                message = f"{error}. Check that it has TLS, and --tls_ca."
+                raise self.server_error("no TLS", message) from error
             if isinstance(error, OSError):
                 raise ServerUnavailableError(str(error)) from error
             if isinstance(error, http.client.IncompleteRead):

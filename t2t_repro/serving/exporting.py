@@ -65,7 +65,7 @@ def write(
             )
     hparams = decode_hparams or run.search
     if format == "ctranslate2":
-        _require_ctranslate2(run, weights_dtype, max_beam_size)
+        _require_ctranslate2(run, hparams, weights_dtype, max_beam_size)
     _require_exportable(run, hparams)
     export_dir = export_dir or run.output_dir / FORMATS[format]
     export_dir = storage.local_path(export_dir)
@@ -83,7 +83,7 @@ def write(
     return folder
 
 
-def _require_ctranslate2(run, weights_dtype, max_beam_size):
+def _require_ctranslate2(run, hparams, weights_dtype, max_beam_size):
     """Refuse what CTranslate2 lacks, before the models are loaded."""
     import_specs()
     if weights_dtype != "float32":
@@ -95,6 +95,13 @@ def _require_ctranslate2(run, weights_dtype, max_beam_size):
         raise errors.UserError(
             "Calls of CTranslate2 name any beam size; got "
             f"--max_beam_size={max_beam_size}. Omit it."
+        )
+    lengths = {"max_input_length": 0, "extra_length": 0}
+    search, own = (vars(each) | lengths for each in (hparams, run.search))
+    if given := [name for name in search if search[name] != own[name]]:
+        raise errors.UserError(
+            "Calls of CTranslate2 have settings of the search of their own; "
+            f"got --decode_hparams with {', '.join(given)}. Omit them."
         )
     if run.vocabularies.source.leads_outputs:  # as of NLLB, and of BART
         raise errors.UserError(

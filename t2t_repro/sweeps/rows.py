@@ -211,8 +211,11 @@ class Options(fields.Settings):
         if trainer_flags := self.split_trainer_flags():
             queue.require_known_flags("trainer", trainer_flags)
         metric, patience = self.early_stopping_metric, self.early_stopping_evals
+        sentences = self.trainer_flag("eval_bleu_sentences") != "0"
         if patience or metric != history.HEADLINE:
-            history.require_stopping_metric(metric, patience, problem.suite, 1)
+            history.require_stopping_metric(
+                metric, patience, problem.suite, sentences
+            )
 
     def split_trainer_flags(self) -> list[str]:
         """Return --trainer_flags as a list.

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -114,6 +115,43 @@ class Adam(keras.optimizers.Adam):
         )
 
 
+# Early versions of Keras lack it; look_up() asks.
+_SCHEDULE_FREE: Any = getattr(
+    keras.optimizers, "ScheduleFreeAdamW", keras.optimizers.Adam
+)
+
+
+class ScheduleFreeAdamW(_SCHEDULE_FREE):
+    """Keras's ScheduleFreeAdamW, with the update of Defazio et al. 2024.
+
+    On TensorFlow, Keras's own derives the average x from z after its update
+    instead of before, which cancels most of a step. (arXiv 2405.15682.)
+    """
+
+    def update_step(
+        self,
+        gradient: tf.Tensor,
+        variable: keras.Variable,
+        learning_rate: tf.Tensor,
+    ) -> None:
+        """Move z, the slot "momentum", and the weight, (1 - b) z + b x."""
+        index, dtype = self._get_variable_index(variable), variable.dtype
+        z, velocity = self._momentums[index], self._velocities[index]
+        step = ops.cast(self.iterations + 1, dtype)
+        rate = ops.cast(learning_rate, dtype)
+        if self.warmup_steps:
+            rate *= ops.minimum(step / self.warmup_steps, 1.0)
+        gradient = ops.cast(gradient, dtype)
+        square = ops.square(gradient) * (1 - self.beta_2)
+        self.assign(velocity, velocity * self.beta_2 + square)
+        root = ops.sqrt(velocity / (1 - ops.power(self.beta_2, step)))
+        x = (variable - (1 - self.beta_1) * z) / self.beta_1
+        new_z = z - rate * gradient / (root + self.epsilon)
+        x += (new_z - x) / step
+        self.assign(variable, (1 - self.beta_1) * new_z + self.beta_1 * x)
+        self.assign(z, new_z)
+
+
 def check(hparams: hparam.HParams, train_steps: int | None = None) -> None:
     """Refuse an optimizer, a schedule or arguments that Keras does not accept.
 
@@ -168,6 +206,8 @@ def look_up(name: str) -> Callable:
         if "learning_rate" in arguments.parameters(cls)
     }
     own: dict[str, Callable] = {"adam": Adam, "adamw": Adam}
+    if "schedule_free_adamw" in known:
+        own["schedule_free_adamw"] = ScheduleFreeAdamW
     registered = {entry.name: entry.value for entry in registry.optimizers}
     return arguments.look_up("hparam optimizer", name, known | own, registered)
 
@@ -268,7 +308,7 @@ def reset_weight_copies(
     such slots.
     """
     inner = keras_compat.inner_optimizer(optimizer)
-    if type(inner).__name__ == "ScheduleFreeAdamW":
+    if isinstance(inner, ScheduleFreeAdamW):
         for index, slot in checkpoints.slots_of_kind(
             inner, weights, "momentum"
         ).items():

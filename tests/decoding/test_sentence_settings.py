@@ -3,6 +3,7 @@
 import hypothesis
 import numpy as np
 import pytest
+import search_tables
 import tensorflow as tf
 from hypothesis import strategies as st
 from search_tables import model_of, outputs, random_table
@@ -24,6 +25,15 @@ settings = st.tuples(
 )
 
 
+class Banks(rules.LengthLimit):
+    """Has a bank for two of the words, unless there is one beam."""
+
+    def bank(self, step, state, subwords):
+        own = step.sentences.settings
+        beams = own.beam_sizes if own else tf.shape(step.ids)[1]
+        return tf.where(beams[..., None] > 1, subwords // 18, 0)
+
+
 @hypothesis.settings(max_examples=8, deadline=None)
 @hypothesis.given(
     seed=st.integers(0, 2**32),
@@ -36,6 +46,18 @@ def test_outputs_equal_those_of_a_search_with_the_settings(
     seed, rows, find, longer, block
 ):
     """Some sentences end before others, which go on in blocks of steps."""
+    compare(seed, rows, find, longer, block, rules.LengthLimit())
+
+
+def test_banks_have_only_candidates_of_a_sentences_own_beams(monkeypatch):
+    """Of more words than a search of few beams takes."""
+    monkeypatch.setattr(search_tables, "V", 20)
+    rows = [(2, 2, 0.6), (4, 4, 0.6), (3, 3, 0.0), (1, 1, 0.6)]
+    compare(0, rows, beam_search.beam_search, 0, None, Banks())
+
+
+def compare(seed, rows, find, longer, block, rule):
+    """Compare outputs with those of searches with the settings of a row."""
     tables = [random_table(seed + i) for i in range(len(rows))]
     beams, counts, alphas = zip(*rows, strict=True)
     counts = np.minimum(counts, beams)
@@ -43,7 +65,7 @@ def test_outputs_equal_those_of_a_search_with_the_settings(
     found = find(
         model_of(np.stack(tables), max(beams), len(rows), block),
         rules.sentences(tf.constant(LIMITS), settings=given),
-        rules.LengthLimit(),
+        rule,
         max(LIMITS) + longer,
         DecodeHParams(4),
     )
@@ -53,7 +75,7 @@ def test_outputs_equal_those_of_a_search_with_the_settings(
         alone = (sampling.greedy_search if beam_size == 1 else find)(
             model_of(tables[i], beam_size),
             rules.sentences(tf.constant(LIMITS[i : i + 1])),
-            rules.LengthLimit(),
+            rule,
             LIMITS[i],
             DecodeHParams(beam_size, alpha, return_beams=True),
         )

@@ -288,11 +288,8 @@ def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (None, "–"),
-        (12345, "12,345"),
-        (39.5678, "39.57"),
-        (0.02498, "0.025"),
+    [(None, "–"), (12345, "12,345"), (39.5678, "39.57"), (0.02498, "0.025")]
+    + [
         (0.0, "0.00"),
         (8.75e9, "8.75e9"),
         (float("nan"), "nan"),

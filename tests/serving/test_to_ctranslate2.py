@@ -1,6 +1,7 @@
 """Exports to CTranslate2 compute what the model does, or are refused."""
 
 import json
+import types
 
 import pytest
 from ctranslate2_specs import assert_same_outputs
@@ -46,11 +47,13 @@ LINES = ["a b c d", "f", "e d c b a k l i", "l l k a b c d e f g h i j", "k"]
 TARGETS = ["D C B A", "A B C D E F G H I J K", "A", "B C", "F F F"]
 
 
-def test_rounded_weights_are_refused(tmp_path):
+def test_rounded_weights_and_settings_of_a_search_are_refused(tmp_path):
+    run = types.SimpleNamespace(search=DecodeHParams(rules="forbid"))
+    arguments = run, tmp_path, "ctranslate2", None, DecodeHParams()
     with pytest.raises(errors.UserError, match="rounds .*dtype=bfloat16"):
-        exporting.write(
-            None, tmp_path, "ctranslate2", None, DecodeHParams(), "bfloat16"
-        )
+        exporting.write(*arguments, "bfloat16")
+    with pytest.raises(errors.UserError, match="with rules. Omit them"):
+        exporting.write(*arguments)
 
 
 @pytest.fixture(scope="module")

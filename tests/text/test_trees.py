@@ -26,18 +26,18 @@ INDENTED = """
           (VP (VB sleep)))))
     (. .)))
 """
+
+
+def spans(text):
+    items = (item.split(" ") for item in text.split(", "))
+    return tuple(Span(label, int(a), int(b)) for label, a, b in items)
+
+
 CAT = Tree(
     ("The", "cat", "seems", "*-1", "to", "sleep", "."),
     ("DT", "NN", "VBZ", "-NONE-", "TO", "VB", "."),
-    (
-        Span("", 0, 7),
-        Span("S", 0, 7),
-        Span("NP-SBJ-1", 0, 2),
-        Span("VP", 2, 6),
-        Span("S", 3, 6),
-        Span("NP-SBJ", 3, 4),
-        Span("VP", 4, 6),
-        Span("VP", 5, 6),
+    spans(
+        " 0 7, S 0 7, NP-SBJ-1 0 2, VP 2 6, S 3 6, NP-SBJ 3 4, VP 4 6, VP 5 6"
     ),
 )
 
@@ -76,14 +76,7 @@ def test_normal_form_has_no_traces_functions_roots_and_tags():
     assert trees.normalize(CAT) == Tree(
         ("The", "cat", "seems", "to", "sleep", "."),
         ("XX", "XX", "XX", "XX", "XX", "."),
-        (
-            Span("S", 0, 6),
-            Span("NP", 0, 2),
-            Span("VP", 2, 5),
-            Span("S", 3, 5),
-            Span("VP", 3, 5),
-            Span("VP", 4, 5),
-        ),
+        spans("S 0 6, NP 0 2, VP 2 5, S 3 5, VP 3 5, VP 4 5"),
     )
 
 

@@ -57,6 +57,26 @@ def test_updates_equal_adam_in_numpy(base):
     assert int(adam.iterations) == 7
 
 
+def test_schedule_free_updates_equal_their_formula(base):
+    """The oracle is algorithm 1 of Defazio et al. 2024."""
+    if not hasattr(keras.optimizers, "ScheduleFreeAdamW"):
+        pytest.skip("an early version of Keras")
+    hparams = dataclasses.replace(
+        base, optimizer="schedule_free_adamw", learning_rate_warmup_steps=3
+    )
+    y = z = x = _start()[0]
+    weight, square = keras.Variable(y), np.zeros(SHAPES[0])
+    built = optimizer.build(hparams, [weight])
+    for step, (gradient, _) in enumerate(_gradients(7), 1):
+        built.apply(_tensors([gradient]), [weight])
+        square = 0.98 * square + 0.02 * gradient**2
+        root = np.sqrt(square / (1 - 0.98**step)) + 1e-9
+        z = z - _paper(step, warmup=3) * gradient / root
+        x = x + (z - x) / step
+        y = 0.1 * z + 0.9 * x
+        np.testing.assert_allclose(weight, y, rtol=1e-5, atol=1e-6)
+
+
 def test_epsilon_reduces_updates_of_tiny_gradients(base):
     """Keras adds epsilon to a second moment without bias correction."""
     variable = keras.Variable([0.0])
