@@ -405,8 +405,7 @@ def serve(stored):
             xla=xla,
         )
         for result in measured or []:
-            label = f"{name}: {result.pop('name')}"
-            harness.report(label, result.pop("value"), **result)
+            harness.report(**result | {"name": f"{name}: {result['name']}"})
 
 
 def measure_server(clients, period, **settings):
