@@ -77,9 +77,8 @@ class Options:
     )
     max_connections: int = flag(
         _DEFAULTS.max_connections,
-        "Maximum number of connections, and of requests in flight, of "
-        "each protocol. Fewer are accepted if the limit of open files is too "
-        "low.",
+        "Maximum number of connections of each protocol, and of calls of gRPC "
+        "in flight. Fewer are accepted if the limit of open files is too low.",
         at_least(1),
     )
     rest_api_timeout_in_ms: int = flag(

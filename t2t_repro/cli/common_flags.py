@@ -98,9 +98,8 @@ def _define_field(field, hint):
         high = None if high == math.inf else high or _MAX_INT
         flags.DEFINE_integer(*named, text, low or 0, high)
     elif kinds == [float]:
-        flag = flags.DEFINE_float(*named, text, low, high)
         flags.register_validator(
-            flag,
+            flags.DEFINE_float(*named, text, low, high),
             lambda value: value is None or math.isfinite(value),
             "must be a finite number",
         )

@@ -158,7 +158,7 @@ def fitted(
         first, end = end, end + counts[bucket].sum()
         cuts = np.linspace(first, end, batches + 1).astype(int)
         shape = Shape(rows, max(row_lengths), tuple(row_lengths))
-        bounds[shape] = cuts.tolist()
+        bounds[shape] = cuts.tolist()  # of one bucket: a cut parts its lengths
     order = pairs[np.argsort(bucket_of[which], kind="stable")]
     return order, bounds
 

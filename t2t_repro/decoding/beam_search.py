@@ -245,6 +245,8 @@ class BeamSearch(decode_loop.Search):
         subwords, totals, priorities = found
         banks = self.rule.bank(step, state.rule_state, subwords)
         if banks is not None:
+            if not isinstance(sizes, int):
+                banks = tf.minimum(banks, sizes[..., None])
             priorities = _shared(priorities, banks)
         priorities, indices = tf.math.top_k(
             _flatten_beams(priorities), _double(ops.shape(state.live_ids)[1])

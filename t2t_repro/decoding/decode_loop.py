@@ -220,7 +220,7 @@ class Search:
         count: int,
         step: SearchStep,
         state: Any,
-        own_counts: tf.Tensor | int,
+        own_counts: tf.Tensor | int = 0,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the most probable next subwords, given logits [B, W, V].
 
@@ -229,8 +229,8 @@ class Search:
             count: the most candidates of a hypothesis.
             step: the step, for the rule.
             state: with the rule's state.
-            own_counts: those of each sentence [B, 1], or `count`. Others would
-                displace them in the banks of a rule.
+            own_counts: those of each sentence, [B, 1]; 0: all have `count`.
+                Others would displace them in the banks of a rule.
 
         Returns:
             log-probabilities, with what the rule adds, and subwords [B, W, C],

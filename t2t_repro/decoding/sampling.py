@@ -95,7 +95,7 @@ class _Greedy(_Appending):
         return tf.zeros((tf.shape(self.sentences.limits)[0], 1), tf.int32)
 
     def choose(self, logits, step, state):
-        log_probs, subwords = self.top_candidates(logits, 1, step, state, 1)
+        log_probs, subwords = self.top_candidates(logits, 1, step, state)
         best = tf.argmax(log_probs, -1)  # [B, 1]
         return tuple(
             tf.gather(values, best, batch_dims=2)

@@ -279,7 +279,7 @@ def read_model(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
     _, hparams = model_files.read_settings(arguments, _ARGUMENTS, file)
     encoder = arguments.setdefault(_POSITIONS, _POSITION_ENCODERS[0])
     if encoder is not None and not _POSITION_ENCODER.fullmatch(str(encoder)):
-        rule = f"None or one of {', '.join(_POSITION_ENCODERS)}"
+        rule = f"None, or {' or '.join(_POSITION_ENCODERS)} without a reducer"
         raise model_files.refuse(file, _POSITIONS, rule, encoder)
     return arguments, hparams
 
@@ -315,9 +315,16 @@ def _parse_model(file):
 def _model_of(statement):
     """Return what a statement makes the name `model`, if it does."""
     match statement:
-        case ast.Assign(targets=[ast.Name("model")], value=value):
+        case (
+            ast.Assign(targets=[ast.Name("model")], value=value)
+            | ast.AnnAssign(target=ast.Name("model"), value=value)
+        ) if value:
             return [value.body if isinstance(value, ast.Lambda) else value]
-        case ast.FunctionDef(name="model", body=[ast.Return(value)]) if value:
+        case ast.FunctionDef(
+            name="model",
+            body=[ast.Return(value)]
+            | [ast.Expr(ast.Constant()), ast.Return(value)],
+        ) if value:
             return [value]
         case ast.FunctionDef(name="model") | ast.ClassDef(name="model"):
             return [statement]

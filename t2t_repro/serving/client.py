@@ -513,7 +513,8 @@ class RestModel(RemoteModel):
                 message = f"{error}. Check that it has TLS, and --tls_ca."
                 raise self.server_error("no TLS", message) from error
             if isinstance(error, OSError):
-                raise ServerUnavailableError(str(error)) from error
+                hint = "" if is_final else ". It may want another certificate"
+                raise ServerUnavailableError(f"{error}{hint}") from error
             if isinstance(error, http.client.IncompleteRead):
                 raise ServerUnavailableError(_CUT) from error
             raise self.server_error("no HTTP", repr(error)) from error

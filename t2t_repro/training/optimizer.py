@@ -122,10 +122,12 @@ _SCHEDULE_FREE: Any = getattr(
 
 
 class ScheduleFreeAdamW(_SCHEDULE_FREE):
-    """Keras's ScheduleFreeAdamW, with the update of Defazio et al. 2024.
+    """Keras's ScheduleFreeAdamW, with the update of its other backends.
 
     On TensorFlow, Keras's own derives the average x from z after its update
-    instead of before, which cancels most of a step. (arXiv 2405.15682.)
+    instead of before, which cancels most of a step. At a constant rate and
+    without decay it is that of Defazio et al. 2024 (arXiv 2405.15682). Keras's
+    average has equal weights at other rates, and y decays in place of z.
     """
 
     def update_step(
@@ -308,7 +310,7 @@ def reset_weight_copies(
     such slots.
     """
     inner = keras_compat.inner_optimizer(optimizer)
-    if isinstance(inner, ScheduleFreeAdamW):
+    if type(inner).__name__ == "ScheduleFreeAdamW":
         for index, slot in checkpoints.slots_of_kind(
             inner, weights, "momentum"
         ).items():

@@ -58,7 +58,7 @@ def test_updates_equal_adam_in_numpy(base):
 
 
 def test_schedule_free_updates_equal_their_formula(base):
-    """The oracle is algorithm 1 of Defazio et al. 2024."""
+    """The oracle is Defazio et al. 2024, with an average of equal weights."""
     if not hasattr(keras.optimizers, "ScheduleFreeAdamW"):
         pytest.skip("an early version of Keras")
     hparams = dataclasses.replace(
