@@ -245,9 +245,7 @@ class BeamSearch(decode_loop.Search):
         subwords, totals, priorities = found
         banks = self.rule.bank(step, state.rule_state, subwords)
         if banks is not None:
-            if not isinstance(sizes, int):
-                banks = tf.minimum(banks, sizes[..., None])
-            priorities = _shared(priorities, banks)
+            priorities = _shared(priorities, banks, sizes)
         priorities, indices = tf.math.top_k(
             _flatten_beams(priorities), _double(ops.shape(state.live_ids)[1])
         )
@@ -418,11 +416,13 @@ def _score_of_rank(scores, rank):
     return tf.gather(scores, rank[:, 0] - 1, batch_dims=1)
 
 
-def _shared(totals, banks):
-    """Return priorities [B, W, C]: the best of each bank, then the second, …"""
-    width = ops.shape(banks)[1]
-    banks = tf.minimum(banks, width)
-    count = width + 1
+def _shared(totals, banks, beams):
+    """Return priorities [B, W, C]: the best of each bank, then the second, …
+
+    A sentence has no more banks than beams, [B, 1], or a number for all.
+    """
+    banks = tf.minimum(banks, tf.reshape(beams, (-1, 1, 1)))
+    count = ops.shape(banks)[1] + 1
     flat, of_flat = _flatten_beams(totals), _flatten_beams(banks)
     order = tf.argsort(flat, direction="DESCENDING", stable=True)
     banks = tf.gather(of_flat, order, batch_dims=1)

@@ -508,12 +508,12 @@ class RestModel(RemoteModel):
             if isinstance(error, TimeoutError) or time.monotonic() >= end:
                 raise TimeoutError(str(error)) from error
             # SSLEOFError: a server with too many connections closes new ones.
-            is_final = not isinstance(error, ssl.SSLEOFError)
-            if isinstance(error, ssl.SSLError) and is_final:
+            is_closed = isinstance(error, ssl.SSLEOFError)
+            if isinstance(error, ssl.SSLError) and not is_closed:
                 message = f"{error}. Check that it has TLS, and --tls_ca."
                 raise self.server_error("no TLS", message) from error
             if isinstance(error, OSError):
-                hint = "" if is_final else ". It may want another certificate"
+                hint = ". It may want another certificate" * is_closed
                 raise ServerUnavailableError(f"{error}{hint}") from error
             if isinstance(error, http.client.IncompleteRead):
                 raise ServerUnavailableError(_CUT) from error
